@@ -200,7 +200,6 @@ class FrameEncoder:
         return self._encode(self._framed(self._resampler.push(pcm)))
 
     def flush(self) -> list[EncodedFrame]:
-        """Return the utterance's last frames, padded by silence."""
         self.cut_off = self._reader.flush() > 0
         rest = self._resampler.flush()
         if self._read and self._forms.delay_samples:

@@ -112,7 +112,6 @@ class Framer:
 
     @property
     def waiting(self) -> int:
-        """Samples that do not fill a frame yet."""
         return len(self._rest)
 
     def push(self, pcm: Pcm) -> list[Pcm]:

@@ -74,7 +74,6 @@ class TimeScale:
         return self._run(ended=False)
 
     def end(self) -> Floats:
-        """Return the rest of the output."""
         return self._run(ended=True) if self.speed != 1.0 else np.zeros(0, np.float32)
 
     def _run(self, *, ended: bool) -> Floats:

@@ -74,5 +74,4 @@ class TurnGuesses:
         self.asked = True
 
     def resumed(self) -> None:
-        """Note that the caller goes on."""
         self.asked = False

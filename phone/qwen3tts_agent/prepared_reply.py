@@ -64,7 +64,6 @@ class PreparedReply:
             self._reply = self._make(guess.text, TurnRecord(0, "caller"))
 
     def over(self) -> None:
-        """Note that no reply will follow this turn."""
         self.drop()
         self._turn = TurnGuesses()
 
@@ -86,7 +85,6 @@ class PreparedReply:
         return reply
 
     def closing(self) -> list[Reply]:
-        """Return the dropped replies that have not ended."""
         self._closing = [each for each in self._closing if not each.ended]
         return list(self._closing)
 

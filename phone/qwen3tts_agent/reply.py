@@ -152,7 +152,6 @@ class Reply:
         await self._player.settled(most_s)
 
     async def idle(self) -> None:
-        """Wait until it has no request at the model."""
         await self._idle.wait()
 
     def complete_record(self) -> None:
@@ -230,7 +229,6 @@ class Reply:
             await self._player.say("fixed", context.settings.used_up)
 
     async def _admitted(self) -> tuple[list[ChatMessage], list[ToolSpec]]:
-        """Next request, once the budget admits it; raises BudgetSpent."""
         context = self._context
         while True:
             specs = [each.spec for each in context.toolbox.tools.values()]

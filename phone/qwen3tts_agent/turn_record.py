@@ -112,14 +112,12 @@ class TurnRecord:
     done: bool = False
 
     def mark(self, stage: str, at: float | None) -> None:
-        """Note a stage's first time; raises ValueError."""
         if stage not in STAGES:
             raise ValueError(f"no stage is called {stage!r}")
         if at is not None:
             self.times.setdefault(stage, at)
 
     def failed(self, error: SpeechError) -> None:
-        """Note a failure; the first one counts."""
         self.error = self.error or error
 
     def ms(self, stage: str) -> float | None:

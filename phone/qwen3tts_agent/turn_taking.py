@@ -166,7 +166,6 @@ class TurnTaking:
         return self._paused
 
     def take(self, happened: TurnEvent, now: float, why: str = "") -> tuple[TurnAction, ...]:
-        """Return an event's actions; none once over; raises ValueError."""
         if self.phase is Phase.OVER:
             return ()
         move = TRANSITIONS.get((self.phase, happened))

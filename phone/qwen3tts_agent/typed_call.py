@@ -67,7 +67,6 @@ class TextUtterance:
             self._task.cancel()
 
     async def spoken(self) -> Spoken:
-        """Wait for its end; raises its source's errors."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
@@ -184,7 +183,6 @@ class TypedCall(Call):
         *,
         turn_detector: TurnDetector | None = None,
     ) -> SpeechDetection:
-        """Return the typed turns; recogniser and detector are unused."""
         silent = replace(settings or ListenSettings(), detector="level")
         listening = super().hear(silent)
         self._hears.set()

@@ -222,7 +222,6 @@ class ScriptedCaller:
 
     @property
     def done(self) -> bool:
-        """Return whether nothing of the script is left."""
         return not self._actions and not len(self._saying)
 
     @property
@@ -284,7 +283,6 @@ class ScriptedCaller:
         self._step_at = now
 
     def stop(self, problem: str) -> None:
-        """Say nothing more, for the reason given."""
         self.problems.append(problem)
         self._actions.clear()
         self._saying = np.zeros(0, np.int16)
@@ -323,7 +321,6 @@ class ScriptedCaller:
         return not len(self._saying)
 
     def _is_heard(self, at: float) -> bool:
-        """Return whether all that was said has left."""
         left = not self.marks or self.sent_frames.total >= self.marks[-1].last
         return left or at - self._said_at > LEAVES_WITHIN_S
 

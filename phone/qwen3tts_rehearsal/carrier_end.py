@@ -52,7 +52,6 @@ class PlayoutQueue:
         self._items.append(name)
 
     def clear(self) -> list[str]:
-        """Drop all; return the marks that were pending."""
         names = [each for each in self._items if isinstance(each, str)]
         self._items.clear()
         self.queued_samples = 0
@@ -157,7 +156,6 @@ class CarrierEnd:
         return self._message(self.dialect.key, {DIGIT: digit})
 
     def stop(self) -> list[Message]:
-        """Return the last messages; then the connection is closed."""
         return [] if self.dialect.stop is None else [self._message(self.dialect.stop)]
 
     def play(self) -> tuple[Pcm, list[Message]]:
@@ -168,7 +166,6 @@ class CarrierEnd:
     # --- from the agent
 
     def receive(self, message: Message) -> list[Message]:
-        """Take a message; return the answers to it."""
         dialect = self.dialect
         if isinstance(message, bytes):
             if dialect.agent_media is not None:

@@ -90,7 +90,6 @@ class CarrierCall:
         return self.end.dialect.payload.name
 
     async def talk(self, party: Party) -> CallEnd:
-        """Carry sound both ways until the call is over."""
         reading = asyncio.create_task(self._read())
         try:
             number = 0
@@ -113,7 +112,6 @@ class CarrierCall:
             await self._clock.sleep_until(self._clock.now() + KEY_MS / 1000)
 
     async def hang_up(self) -> None:
-        """End the call; harmless when it is over."""
         if self._over is None:
             now = self._clock.now()
             self._over = CallEnd("caller", now, "the caller hung up")
@@ -121,7 +119,6 @@ class CarrierCall:
             await self._wire.close()
 
     def _tick(self, party: Party, at: float, number: int) -> None:
-        """Do the work of one frame."""
         if self._over is not None:
             return
         for message in self._in.due(at):

@@ -23,7 +23,6 @@ _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def junit_xml(result: RehearsalResult) -> str:
-    """Return the document, ending in a line break."""
     suites: dict[str, list[CallResult]] = defaultdict(list)
     for call in result.calls:
         suites[call.scenario].append(call)

@@ -47,18 +47,14 @@ class Party(Protocol):
         """Take a frame of the agent, in order of play."""
         ...
 
-    def key(self, key: KeyPressed) -> None:
-        """Take a key of the agent."""
-        ...
+    def key(self, key: KeyPressed) -> None: ...
 
 
 class CallerCall(Protocol):
     """One answered call."""
 
     @property
-    def codec(self) -> str:
-        """SDP name of the codec that was agreed."""
-        ...
+    def codec(self) -> str: ...
 
     @property
     def rate_hz(self) -> int:
@@ -68,9 +64,7 @@ class CallerCall(Protocol):
     @property
     def answered_at(self) -> float: ...
 
-    async def talk(self, party: Party) -> CallEnd:
-        """Carry sound both ways until the call is over."""
-        ...
+    async def talk(self, party: Party) -> CallEnd: ...
 
     async def press(self, keys: str) -> None:
         """Press keys; returns after the last. Raises CallError, as NotPossible on a line without.
@@ -79,18 +73,14 @@ class CallerCall(Protocol):
         """
         ...
 
-    async def hang_up(self) -> None:
-        """End the call; harmless when it is over."""
-        ...
+    async def hang_up(self) -> None: ...
 
 
 class Line(Protocol):
     """Way to an agent, shared by the calls of a rehearsal; entered by its maker."""
 
     @property
-    def target(self) -> str:
-        """Address that is called, for reports."""
-        ...
+    def target(self) -> str: ...
 
     async def connect(self, settings: LineSettings, seed: int) -> CallerCall:
         """Call the agent and wait for the answer.

@@ -121,7 +121,6 @@ class Rehearsal:
 
     @property
     def result(self) -> RehearsalResult:
-        """Return the calls that are over."""
         calls = tuple(self._results[number] for number in sorted(self._results))
         return RehearsalResult(calls, time.monotonic() - self._began, len(self._planned))
 

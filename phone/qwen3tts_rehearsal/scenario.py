@@ -380,7 +380,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def recordings_of(scenario: Scenario) -> list[Path]:
-    """Return the recordings that a scenario names, in order."""
     overs = [over for step in scenario.steps for over in (step.barge_in, step.backchannel) if over]
     named = [step.wav for step in scenario.steps] + [over.wav for over in overs]
     return [each for each in named if each is not None]

@@ -102,7 +102,6 @@ class ScriptMaker:
                     await self._sound(over.say, over.wav)
 
     async def sounds(self, rate_hz: int) -> list[Sound]:
-        """Return all that is said, for babble."""
         return [
             await self._sound(step.say, step.wav, rate_hz)
             for step in self._scenario.steps

@@ -153,7 +153,6 @@ class SipLine:
 
 
 def media_settings(settings: LineSettings, seed: int) -> CallMediaSettings:
-    """Return the media of a call over this line."""
     impaired = settings.loss > 0.0 or settings.jitter_ms > 0
     return CallMediaSettings(
         codecs=None if settings.codec == "any" else (settings.codec,),

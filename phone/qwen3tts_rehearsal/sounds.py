@@ -128,7 +128,6 @@ def voiced_range(sound: Sound, rate_hz: int) -> tuple[int, int]:
 
 
 def trimmed(sound: Sound, rate_hz: int, around_s: float = 0.02) -> Sound:
-    """Return it without the silence before and after."""
     first, last = voiced_range(sound, rate_hz)
     around = round(around_s * rate_hz)
     return sound[max(0, first - around) : last + around]

@@ -123,7 +123,6 @@ def agent_track(
 def caller_track(
     frames: Sequence[SentFrame], answered_at: float, seconds: float, rate_hz: int
 ) -> Samples:
-    """Place what was sent on the time axis."""
     made = np.zeros(round(seconds * rate_hz) + rate_hz, np.int16)
     for frame in frames:
         at = round((frame.at - frame.duration_s - answered_at) * rate_hz)
@@ -167,7 +166,6 @@ def _audible(frame: Samples) -> Samples:
 
 
 def segments(samples: Samples, rate_hz: int, detector: VoiceActivityDetector) -> list[Segment]:
-    """Return the stretches of speech in a track."""
     at_8k = samples
     if rate_hz != RATE_HZ:
         resampler = Resampler(rate_hz, RATE_HZ, aligned=True)
@@ -216,7 +214,6 @@ def _is_cut(power: NDArray[np.float64], final: int) -> bool:
 
 
 def merged(found: Sequence[Segment], pause_s: float) -> list[Segment]:
-    """Join segments with a shorter pause between them."""
     made: list[Segment] = []
     for each in found:
         if made and each.start_s - made[-1].end_s < pause_s:

@@ -85,7 +85,6 @@ def contains(text: str, wanted: str, language: str = "en") -> bool:
 
 
 def digits_of(text: str, language: str = "en") -> str:
-    """Return all digits that are read out, in order."""
     return "".join(word for word in canonical(text, language) if word.isdigit())
 
 

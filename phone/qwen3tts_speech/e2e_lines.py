@@ -79,7 +79,6 @@ class E2eLine:
     """Other fields, without the caller's words."""
 
     def number(self, field: str) -> float | None:
-        """Return a field as a number, if it is one."""
         try:
             value = float(self.fields.get(field, ""))
         except ValueError:

@@ -40,7 +40,6 @@ class PcmQueue:
 
     @property
     def kept(self) -> int:
-        """Samples in memory."""
         return len(self._data) // 2
 
     def push(self, pcm: PcmBytes) -> None:
@@ -194,7 +193,6 @@ class FrameWriter:
         return True
 
     async def _turn(self) -> None:
-        """Wait until the frames may follow those of earlier utterances."""
         speaker = self._speaker
         if self.begun:
             self._changed = False

@@ -211,7 +211,6 @@ class UtteranceRecord:
 
     @property
     def first_sound_ms(self) -> float | None:
-        """Return the time from first delta to first audible frame."""
         return self.between_ms(Mark.FIRST_DELTA, Mark.FIRST_AUDIBLE_WIRE)
 
     @property

@@ -191,7 +191,6 @@ class Speaker(PlayoutQueue):
         return LiveSound(self, gives_way=gives_way)
 
     def change(self, payload: Payload, ptime_ms: int) -> None:
-        """Change the codec of waiting and later sound."""
         self.payload, self.ptime_ms = payload, ptime_ms
         for each in [*self._queued.values(), *self._prepared]:
             each.change()

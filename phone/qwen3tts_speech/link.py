@@ -141,7 +141,6 @@ class SpeechConnection:
     # --- kept up in the background
 
     def keep(self) -> None:
-        """Keep it up from now on; needs a running loop."""
         if not self._closed and (self._keeper is None or self._keeper.done()):
             self.down_since = self._clock.now()
             # It outlives the call that began it, and must not keep that one's context variables.
@@ -150,7 +149,6 @@ class SpeechConnection:
             )
 
     def nudge(self) -> None:
-        """Attempt now, and back off briefly afterwards."""
         self._waits = _waits()
         if self._pause is not None:
             self._pause.cancel()
@@ -357,7 +355,6 @@ class SpeechConnection:
         self._left.pop(client, None)
 
     async def close(self) -> None:
-        """Stop and close all clients."""
         self._closed = True
         tasks = [each for each in (self._keeper, self._checking) if each is not None]
         tasks += self._left.values()
@@ -396,7 +393,6 @@ class SpeechLink:
 
     @property
     def url(self) -> str:
-        """Address of the server; settable until the first connection."""
         return self.connections[0].url
 
     @url.setter

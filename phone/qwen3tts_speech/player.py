@@ -64,7 +64,6 @@ def find_player(which: Callable[[str], str | None] = shutil.which) -> tuple[str,
 
 
 async def open_player(rate_hz: int) -> Player:
-    """Start the first installed player; raises MissingProgram."""
     try:
         return await ProgramPlayer.start(rate_hz)
     except MissingProgram as missing:

@@ -79,7 +79,6 @@ class PlayoutQueue:
         return self.sink.duck(db if self._ducked else 0.0)
 
     def unduck(self) -> None:
-        """Return to full level with the next frame."""
         if self._ducked:
             self.duck(0.0)
 

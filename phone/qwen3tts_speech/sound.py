@@ -332,7 +332,6 @@ class LiveSpell:
             self.end()
 
     def stop(self) -> None:
-        """Stop; the sound goes on in the next spell."""
         going = not self.written.is_set()
         self.stopped = True
         self.pending.clear()

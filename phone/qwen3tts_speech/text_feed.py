@@ -30,7 +30,6 @@ class TextFeed:
 
     @property
     def text(self) -> str:
-        """Text so far; a string is there from the beginning."""
         return "".join(self._given) or self._whole
 
     @property

@@ -154,7 +154,6 @@ class Utterance:
     def give_way(self) -> None: ...
 
     def stop(self) -> None:
-        """Stop feeding and receiving, once; the sink is silent already."""
         if self._interrupted:
             return
         self._interrupted = True

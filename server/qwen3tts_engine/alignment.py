@@ -102,7 +102,6 @@ class ForcedAligner:
         return []
 
     def unsaid(self) -> int | None:
-        """Estimate by usual length: it aligns words spoken or not."""
         text = "".join(self._text)
         said_s, usual = self._said_s(), usual_s(text)
         if said_s >= usual:

@@ -26,9 +26,7 @@ class Recogniser(Protocol):
     """Speech recogniser. Called in a worker thread."""
 
     @property
-    def model(self) -> str:
-        """Folder or hub id."""
-        ...
+    def model(self) -> str: ...
 
     def hear(
         self,

@@ -296,7 +296,6 @@ class Scheduler:
         return plan
 
     def decodes_now(self, now: float) -> tuple[tuple[Job, int], ...]:
-        """Return a plan's decodes only, when codes come between plans."""
         self._look(now)
         return self._take_decodes(now)
 

@@ -253,7 +253,6 @@ class SpeechRate:
             self._anchored_blocks += blocks
 
     def cost(self, units: float, blocks: float, syllables: int) -> float:
-        """Return the misfit of text and sound, in squared deviations."""
         spread = self.sd**2 + WORDS_SD**2 / units
         cost = math.log(blocks / (units * self.blocks)) ** 2 / spread
         if syllables:

@@ -43,7 +43,6 @@ class SpeechScale:
         return made, self._take(ready)
 
     def end(self, words: Words = ()) -> tuple[Samples, Words]:
-        """Return the rest."""
         if not self.scales:
             return np.zeros(0, np.float32), words
         self._words += words

@@ -153,7 +153,6 @@ class TextPlan:
         return self._out
 
     def generated(self) -> None:
-        """Note the piece's end; what the engine left comes again."""
         out, self._out = self._out, None
         if out is None or out.more is None:
             return

@@ -103,7 +103,6 @@ def healthy(engine: Engine) -> bool:
 
 
 def load_of(engine: Engine) -> EngineLoad | None:
-    """Return the engine's load, if reported."""
     while isinstance(engine, WrappedEngine):
         engine = engine.inner
     return engine.load() if isinstance(engine, ReportsLoad) else None

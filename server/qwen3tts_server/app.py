@@ -97,12 +97,10 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """The process answers."""
         return {"status": "ok", "connections": service.connections}
 
     @app.get("/ready")
     async def ready() -> JSONResponse:
-        """The engine is ready and new connections are welcome."""
         if not service.ready:
             state = "draining" if service.draining else "starting"
         else:
@@ -111,7 +109,6 @@ def create_app(engine: Engine, settings: ServerSettings | None = None) -> FastAP
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
-        """Figures for Prometheus."""
         accept = request.headers.get("accept", "")
         body, content_type = service.meter.exposition(accept, ready=service.ready)
         return Response(body, headers={"content-type": content_type})
@@ -156,7 +153,6 @@ class Profiler:
         return self._running is not None
 
     def start(self, most_s: float = MOST_S) -> None:
-        """Start; RuntimeError if a profile runs already."""
         if self._running is not None:
             raise RuntimeError("A profile is under way.")
         profile = cProfile.Profile()

@@ -94,11 +94,9 @@ class Configuration:
     """Logs."""
 
     def resolved(self) -> dict[str, Any]:
-        """Settings as JSON types; secrets only as set or not."""
         return dict(plain(self))
 
     def hash(self) -> str:
-        """Twelve digits that identify the settings, secrets excluded."""
         text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -128,7 +126,6 @@ def load_configuration(
 
 
 def configuration_from(entry: Entry) -> Configuration:
-    """Parse a section; raises BadConfiguration."""
     return build(Configuration, entry)
 
 

@@ -115,7 +115,6 @@ class ConnectionSession(ABC, Generic[C]):
 
     @property
     def backlog(self) -> int:
-        """Bytes or characters of unwritten answers."""
         return 0
 
     @property
@@ -162,7 +161,6 @@ class ConnectionSession(ABC, Generic[C]):
         return self._take_commands()
 
     def drain(self, within_s: float, now: float) -> list[C]:
-        """Finish open work, take nothing new; repeatable with less time."""
         until = now + within_s
         if self._draining_until is None or until < self._draining_until:
             self._draining_until = until
@@ -220,7 +218,6 @@ class Connection(ABC, Generic[C]):
         """Perform a session command, except ``Close``."""
 
     async def run(self) -> None:
-        """Serve until the end; the WebSocket is accepted."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -259,7 +256,6 @@ class Connection(ABC, Generic[C]):
     # --- for the dialect ---
 
     def act(self, commands: Sequence[C]) -> None:
-        """Perform the session's commands; reconsider data and deadlines."""
         for command in commands:
             if isinstance(command, Close):
                 self._close = command

@@ -101,7 +101,6 @@ class RouteRoles:
         ]
 
     def needed(self, method: str, path: str) -> Role:
-        """Return the needed role; an unknown route needs a key."""
         served = "GET" if method == "HEAD" else method
         for each, pattern, role in self._patterns:
             if each == served and pattern.match(path):
@@ -177,7 +176,6 @@ class ApiKeys:
         return Grant(Role(found), owner_of(digest)) if found else None
 
     def reload(self) -> None:
-        """Reload the file; if unreadable, keys stay."""
         if self._file is None:
             return
         try:

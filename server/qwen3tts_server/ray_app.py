@@ -108,7 +108,6 @@ class Arguments:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Arguments:
-        """Parse a configuration's mapping; raises BadRequest."""
         known = [each.name for each in fields(cls)]
         if unknown := sorted(given.keys() - {*known}):
             raise BadRequest(

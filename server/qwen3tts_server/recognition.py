@@ -193,7 +193,6 @@ class Recognition:
         self._here = 0
 
     def start(self) -> None:
-        """Check the model; raises EngineUnavailable."""
         if self._whisper == AUTO:
             model = installed_model()
             self._own = None if model is None else RecognitionProcess(model)
@@ -222,7 +221,6 @@ class Recognition:
     async def hear(
         self, recogniser: Recogniser, audio: bytes, language: str | None, max_s: float
     ) -> tuple[float, Sequence[TranscribedStretch]]:
-        """Transcribe in turn; raises ServerBusy and as base.Recogniser."""
         if self._here > MOST_WAITING:
             raise ServerBusy(f"{self._here} recordings are being heard.", remedy="Try again later.")
         stopped = threading.Event()

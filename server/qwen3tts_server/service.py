@@ -61,7 +61,6 @@ class Service:
         return self.started and not self.draining
 
     async def start(self) -> None:
-        """Start the engine once; raises as it does."""
         if not self.started:
             self.recognition.start()
             await self.engine.start()
@@ -93,7 +92,6 @@ class Service:
             each.fail(ServerBusy("The server stopped before the end of the text."))
 
     def dialect_settings(self, name: str, kind: type[T]) -> T:
-        """Return a dialect's section; raises BadConfiguration."""
         self.dialects_configured.add(name)
         path = f"server.dialects.{name}"
         return build(kind, entry_of(self.settings.dialects.get(name, {}), path), path)
@@ -135,7 +133,6 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def speaking(self, order: ContextOpen, dialect: str) -> AsyncIterator[SpeechStream]:
-        """Speak for another protocol; raises as SpeechStream."""
         observer = self.observer(dialect)
         # A voice that another replica has just stored; what is wrong with a name is said below.
         with contextlib.suppress(SpeechError):

@@ -166,7 +166,6 @@ class SpeechStream:
             self._stop()
 
     def cancel(self) -> None:
-        """End the iterator and the engine's work."""
         if self._outcome is None:
             self._closed = True
             self._outcome = "cancelled"

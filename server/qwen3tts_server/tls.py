@@ -37,7 +37,6 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:
-        """Reload for new handshakes; BadRequest leaves the old files."""
         self._current = _loaded(self._settings)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:

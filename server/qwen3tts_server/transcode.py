@@ -28,7 +28,6 @@ class Resampling(Protocol):
 
 
 def resampling(from_hz: int, to_hz: int) -> Resampling:
-    """Return a converter; raises EngineUnavailable."""
     if to_hz // math.gcd(from_hz, to_hz) <= MOST_PHASES:
         return Resampler(from_hz, to_hz, aligned=True)
     return _FFmpeg(from_hz, to_hz)

@@ -23,7 +23,6 @@ _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def build(kind: type[T], entry: Entry, path: str = "") -> T:
-    """Build a dataclass; raises BadConfiguration."""
     if not isinstance(entry.value, dict):
         raise _wrong(path, entry, "must be a section of settings")
     hints = _hints(kind)
@@ -69,7 +68,6 @@ def _may_hold_secrets(entry: Entry) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return JSON types; secrets are only counted."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             each.name: _hidden(getattr(value, each.name))
@@ -98,7 +96,6 @@ def _hidden(value: Any) -> str | None:
 
 
 def without_credentials(text: str) -> str:
-    """Return an address without credentials; other text unchanged."""
     if "://" not in text or "@" not in text:
         return text
     try:

@@ -41,9 +41,7 @@ SHOWN_CHARS = 80
 class Constraint(Protocol):
     """Condition on a value."""
 
-    def expected(self, value: Any) -> str:
-        """Return the requirement, empty for a valid value."""
-        ...
+    def expected(self, value: Any) -> str: ...
 
 
 class FieldError(ValueError):
@@ -186,7 +184,6 @@ def check_request(request: Any) -> None:
 
 
 def is_secret(each: dataclasses.Field[Any]) -> bool:
-    """Return whether a value must not be shown or stored."""
     return bool(each.metadata.get("secret")) or each.name in SECRET_NAMES
 
 

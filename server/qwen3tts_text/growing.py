@@ -124,7 +124,6 @@ class LiveText:
         return taken
 
     def put_first(self, text: str, offsets: Sequence[int]) -> None:
-        """Put text in front of what waits here."""
         with self._lock:
             self._parts.insert(0, (text, tuple(offsets)))
 

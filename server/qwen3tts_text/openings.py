@@ -56,7 +56,6 @@ class Phrases:
 
 
 def folded(text: str) -> str:
-    """Fold a phrase's first letter and apostrophes; same length."""
     for index, char in enumerate(text):
         if char.isalpha():
             return (text[:index] + _small(char) + text[index + 1 :]).translate(_ALIKE)

@@ -226,7 +226,6 @@ class Segmenter:
         return self._collect()
 
     def end(self) -> list[Segment]:
-        """Commit everything pending; there always is a final segment."""
         if self._ended:
             raise ValueError("the text has ended already")
         self._commit()

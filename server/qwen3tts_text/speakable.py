@@ -68,7 +68,6 @@ class SpokenWriter:
         return self._space >= 0
 
     def say(self, char: str, at: int, end: int) -> None:
-        """Say a character that is no white space."""
         if "\U0001d400" <= char <= "\U0001d7ff":
             char = unicodedata.normalize("NFKC", char)  # letters dressed up as mathematics
         self._previous = char
@@ -95,7 +94,6 @@ class SpokenWriter:
         self._sink(char, at, end)
 
     def take(self, char: str, at: int, end: int) -> None:
-        """Say a character if it makes a sound."""
         if char in WHITE_SPACE:
             if char == "\n":
                 self.newline(at)
@@ -138,7 +136,6 @@ class SpokenWriter:
         self._alone = True
 
     def pause(self) -> None:
-        """Forget what is pending: its span is covered."""
         self._space = self._gap = self._cell = -1
         self._newlines = 0
         self._firm = False
@@ -183,7 +180,6 @@ class Speakable(MarkdownReader):
         self._push(text)
 
     def flush(self) -> None:
-        """Decide what is held; the text's state goes on."""
         self._end()
         self._spoken.pause()
 

@@ -68,7 +68,6 @@ class SurrogateJoiner:
 
 
 def clean(text: str) -> str:
-    """Join pairs of halves; lone ones become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -237,7 +237,6 @@ def _stop(between: str) -> int:
 
 
 def units_of(word: str, language: str | None = None) -> float:
-    """Return a word's length in units of about a syllable."""
     letters = "".join(
         unicodedata.normalize("NFD", char)[0].lower()
         for char in word

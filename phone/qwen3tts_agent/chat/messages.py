@@ -81,7 +81,6 @@ ChatEvent = str | ToolCall | Finished
 
 
 def prompt_chars(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> int:
-    """Return a prompt's characters: contents, tool calls, tool descriptions."""
     chars = 0
     for message in messages:
         chars += len(message.content)

@@ -68,7 +68,6 @@ class ChatSettings:
 
     @property
     def shown(self) -> str:
-        """Address for messages: without user, password and query."""
         url = httpx.URL(self.base_url)
         host = f"[{url.host}]" if ":" in url.host else url.host
         port = f":{url.port}" if url.port else ""

@@ -209,7 +209,6 @@ class ChatStream:
 
 
 def text_of(message: JSON) -> str:
-    """Return a delta's or message's text; raises ProtocolError."""
     content = message.get("content")
     if content is None:
         content = message.get("refusal")  # a refusal to answer
@@ -224,7 +223,6 @@ def text_of(message: JSON) -> str:
 
 
 def parsed(data: str | bytes) -> JSON:
-    """Return a JSON object; raises ProtocolError for anything else."""
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError):

@@ -64,7 +64,6 @@ class Results:
 
 
 def read_message(message: str | bytes) -> Results | Failed | None:
-    """Return a message's content, if any; raises ProtocolError."""
     raw = json_message(message, _REMEDY)
     if raw["type"] == "Results":
         return _results(raw)

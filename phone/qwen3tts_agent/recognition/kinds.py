@@ -40,7 +40,6 @@ class RecogniserKind:
     """Fields of the settings in a written name; None = it names another kind."""
 
     def settings(self, options: dict[str, Any]) -> Any:
-        """Return the settings with these values; raises BadRequest."""
         known = [field.name for field in fields(self.settings_class)]
         for name in options:
             if name not in known:
@@ -115,7 +114,6 @@ WRITTEN = "; ".join(kind.written for kind in KINDS)
 
 
 def kind_named(text: str, options: dict[str, Any]) -> tuple[RecogniserKind, Any]:
-    """Return a setting's kind and options; raises BadRequest."""
     for kind in KINDS:
         if (found := kind.options(text.strip())) is not None:
             return kind, kind.settings({**found, **options})

@@ -96,7 +96,6 @@ class RecognitionQueue:
             self._starting.add_done_callback(_looked_at)
 
     async def ready(self) -> None:
-        """Wait for a worker; raises RecogniserUnavailable or RecognitionFailed."""
         self._awaited += 1
         try:
             await self._ready()

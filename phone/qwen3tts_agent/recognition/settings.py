@@ -70,7 +70,6 @@ class WhisperSettings:
 
     @property
     def folder(self) -> str:
-        """The model for its loader: a path in full."""
         path = Path(self.model).expanduser()
         return str(path.resolve()) if path.is_dir() else self.model
 
@@ -149,7 +148,6 @@ class SocketSettings:
 
     @property
     def shown(self) -> str:
-        """Address for messages: without its query."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         port = f":{parts.port}" if parts.port else ""
@@ -164,7 +162,6 @@ class SocketSettings:
         return API_KEY_ENV
 
     def headers(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the key's header, if any; raises ValueError."""
         key = self.api_key
         if key is None:
             key = (os.environ if environ is None else environ).get(API_KEY_ENV, "").strip()
@@ -347,7 +344,6 @@ class DeepgramSettings:
 
     @property
     def shown(self) -> str:
-        """Address for messages: without its query."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
 

@@ -93,7 +93,6 @@ def json_message(message: str | bytes, remedy: str) -> JSON:
 
 
 def clean_text(text: object, remedy: str) -> str:
-    """Return a transcript's text: printable, single blanks; raises ProtocolError."""
     if not isinstance(text, str):
         raise ProtocolError("The recogniser's answer has no text.", remedy=remedy)
     if len(text) > MOST_TEXT:

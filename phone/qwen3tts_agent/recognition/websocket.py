@@ -58,12 +58,10 @@ class ServiceRecogniser:
         return self._service.rate_hz
 
     async def warm(self) -> None:
-        """Check that the server is ready; raises RecogniserUnavailable, RecognitionFailed."""
         socket = await self._service.dial()
         await socket.close()
 
     async def open(self, on_partial: PartialCallback | None = None) -> SocketRecognition:
-        """Open a call's recognition; connects in the background."""
         self._open.check()
         return self._open.add(SocketRecognition(self._service, self._clock, on_partial))
 

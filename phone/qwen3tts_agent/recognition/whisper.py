@@ -131,7 +131,6 @@ class WhisperRecogniser:
         return self._open.add(recognition)
 
     async def close(self) -> None:
-        """End the process; recognitions that are still open fail."""
         await self._open.close()
         await self._queue.close()
 

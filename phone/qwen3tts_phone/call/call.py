@@ -74,7 +74,6 @@ class Call(CallView, ABC):
 
     @property
     def events(self) -> AsyncIterator[CallEvent]:
-        """Events in order, to the call's end; for one reader."""
         return cast("AsyncIterator[CallEvent]", self._core.event_stream.all())
 
     def progress(self) -> AsyncIterator[CallEvent]:

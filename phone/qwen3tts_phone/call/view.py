@@ -26,7 +26,6 @@ class CallView:
 
     @property
     def id(self) -> str:
-        """SIP's Call-ID, or a carrier's call id."""
         return self.facts.call_id
 
     @property
@@ -40,7 +39,6 @@ class CallView:
 
     @property
     def dialled_uri(self) -> str:
-        """Address or number called; empty = unknown."""
         return self.facts.dialled_uri
 
     @property

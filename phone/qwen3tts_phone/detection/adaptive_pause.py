@@ -142,7 +142,6 @@ class AdaptivePause:
 
     @property
     def least_ms(self) -> int:
-        """Return the pause of what is complete."""
         settings = self._settings
         return max(min(settings.min_pause_ms, settings.pause_ms), settings.notice_ms)
 

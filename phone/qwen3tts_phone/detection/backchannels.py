@@ -50,7 +50,6 @@ _QUESTIONS: Final = "?\uff1f\u061f"
 
 @lru_cache(maxsize=1)
 def word_lists() -> dict[str, WordList]:
-    """Return the lists by the code of the language."""
     return {code: _word_list(language_table(code)["overlap"]) for code in LANGUAGES}
 
 
@@ -104,7 +103,6 @@ def _word_list(listed: dict[str, Any]) -> WordList:
 
 
 def _plain(word: str) -> str:
-    """Shorten runs of letters: "yeahhhh", "hmmmm"."""
     short = _RUN.sub(r"\1", word)
     if _HUM.fullmatch(short):
         return _HUMS[0] if short.isascii() else _HUMS[1]

@@ -105,7 +105,6 @@ class NoiseAwareDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a stream."""
         self._plain.reset()
         self._second.reset()
         self._suppressor.reset()

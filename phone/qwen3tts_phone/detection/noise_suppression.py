@@ -117,7 +117,6 @@ class NoiseSuppressor:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a stream."""
         window, hop, _, _ = self._shape
         self._held = np.zeros(window - hop)  # the window's past, then what is not yet analysed
         self._tail = np.zeros(hop)  # of the last synthesis
@@ -147,12 +146,10 @@ class NoiseSuppressor:
 
     @property
     def snr_db(self) -> float:
-        """Level of the speech over that of the noise."""
         return 10 * math.log10(self._speech_power / max(self._power(self._noise), 1e-10))
 
     @property
     def held_samples(self) -> int:
-        """Samples that were pushed and not yet returned."""
         window, hop, _, _ = self._shape
         return len(self._held) - (window - hop) + (hop if self._hops else 0)
 
@@ -187,7 +184,6 @@ class NoiseSuppressor:
     # --- inside
 
     def _step(self, piece: Floats) -> Samples:
-        """Take a window; return the hop before the last."""
         window, hop, analysis, synthesis = self._shape
         plain = piece[-2 * hop : -hop].astype(np.int16)
         number, self._counted = self._counted, self._counted + 1

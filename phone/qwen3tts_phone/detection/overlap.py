@@ -221,7 +221,6 @@ class Overlap:
         return self._interrupt(rule) if self.open else ()
 
     def close(self, rule: str) -> Actions:
-        """End it without words."""
         return self._go_on("noise", rule) if self.open else ()
 
     # --- inside

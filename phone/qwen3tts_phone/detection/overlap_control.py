@@ -188,7 +188,6 @@ class OverlapControl:
             self._language = turn.language
 
     def close(self) -> None:
-        """End an open overlap with the listening."""
         self._do(self._overlap.close("closed"))
 
     # --- inside
@@ -210,7 +209,6 @@ class OverlapControl:
         return expects_answer(saying)
 
     def _words(self, heard: Transcript, paused: bool) -> None:
-        """Take the text of the open turn."""
         judging = self._overlap.state is OverlapState.JUDGING
         if self._overlap.open and self._over is None and judging == paused:
             self._take(heard)

@@ -83,12 +83,10 @@ class PauseControl:
         self._choose()
 
     def guessed(self, text: str) -> None:
-        """Take the text of a turn that is paused."""
         self._text = text
         self._choose()
 
     def note(self, event: ListenEvent) -> None:
-        """Note an event, before others receive it."""
         match event:
             case OnsetHeard(began_at=began_at):
                 self._new_pause()

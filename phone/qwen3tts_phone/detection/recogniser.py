@@ -151,9 +151,7 @@ class Recogniser(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End it; recognitions that are still open fail."""
-        ...
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,6 @@ class AudioEvidence:
 
     @property
     def private_remote(self) -> str:
-        """Described private address, other than the signalling's source."""
         media = self.media
         quiet = self.sent and not self.heard and self.source is None and not media.unconfirmed
         if not quiet or media.remote is None or not media.peer_host:

@@ -30,7 +30,6 @@ class CallRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> CallRecord:
-        """Parse one line; raises ValueError."""
         try:
             values = json.loads(line, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
@@ -65,7 +64,6 @@ class CallRecord:
 
     @property
     def diagnosis(self) -> str:
-        """First finding and remedy in one line, or empty."""
         return str(self.values.get("diagnosis", ""))
 
 

@@ -134,7 +134,6 @@ class SessionDescription:
 
     @property
     def audio(self) -> Media:
-        """Plain RTP audio line; raises BadSdp, NoCommonCodec."""
         return self.media[self.audio_index]
 
     def audio_line(self, srtp: str, family_of: str = "") -> int:
@@ -199,7 +198,6 @@ def _unusable(streams: Sequence[Media], srtp: str) -> NoCommonCodec:
 
 
 def parse(text: str) -> SessionDescription:
-    """Parse a description; raises BadSdp."""
     if len(text) > MAX_CHARS:
         raise BadSdp(f"A description of {len(text)} characters is over the bound of {MAX_CHARS}.")
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")

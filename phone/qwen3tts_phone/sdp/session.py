@@ -164,7 +164,6 @@ class SdpSession:
         self.__dict__.update(saved.__dict__)
 
     def accept(self, text: str | SessionDescription) -> Negotiated:
-        """Apply an answer to our offer; raises BadSdp, NoCommonCodec."""
         if not self._body:
             raise WrongState("There is an answer, and no offer was made.")
         description = parse(text) if isinstance(text, str) else text

@@ -137,21 +137,18 @@ class SipEndpoint:
 
     @property
     def uri(self) -> str:
-        """Our own address, for others to call."""
         first = self.settings.listening()[0]
         here = Hop(first.transports[0], "::1" if first.ipv6 else "127.0.0.1", 5060)
         return self.agent.uri(here)
 
     @property
     def incoming(self) -> AsyncIterator[SipCall]:
-        """Incoming calls, until the endpoint is closed."""
         return self._incoming.calls()
 
     # Accounts
 
     @property
     def lines(self) -> Mapping[str, Line]:
-        """Accounts in use, by name."""
         return self._lines.all
 
     async def add(self, account: Account, *, wait: bool = True) -> Line:
@@ -247,7 +244,6 @@ class SipEndpoint:
         return call
 
     async def options(self, target: str, account: Account | None = None) -> OptionsReply:
-        """Send OPTIONS; raises BadSip, CalleeUnreachable or BadCertificate."""
         self._check_open()
         target = target_uri(target, account)
         hop = await self._ways.find(target, account)
@@ -293,12 +289,10 @@ class SipEndpoint:
         await self._wait_for(self._lines.stop(), DRAIN_WITHIN_S)
 
     async def drained(self) -> None:
-        """Wait until no call is left."""
         while self.agent.calls:
             await self.until_over(next(iter(self.agent.calls)))
 
     async def close(self) -> None:
-        """Hang up, unregister, and close the sockets."""
         if self._closed:
             return
         self._closed = True
@@ -328,7 +322,6 @@ class SipEndpoint:
         return self._clock.now()
 
     def flush(self) -> None:
-        """Send the outbox and set the timer."""
         self._send_out()
         self._time.reschedule()
 

@@ -77,7 +77,6 @@ class SipCall:
 
     @property
     def core(self) -> OutgoingCall | IncomingCall:
-        """The call without I/O. For the endpoint."""
         return self._core
 
     @property
@@ -100,32 +99,26 @@ class SipCall:
 
     @property
     def local_sdp(self) -> str | None:
-        """Our last offer or answer that holds."""
         return self._core.local_sdp
 
     @property
     def remote_uri(self) -> str:
-        """The far end's From, or the address called."""
         return self._core.remote_uri
 
     @property
     def dialled_uri(self) -> str:
-        """Address that was called, by them or by us."""
         return self._core.dialled_uri
 
     @property
     def local_host(self) -> str:
-        """Our address towards the far end, also for SDP."""
         return self._core.local_host
 
     @property
     def local_uri(self) -> str:
-        """Our From, or the To that they called."""
         return self._core.local_uri
 
     @property
     def display_name(self) -> str:
-        """The caller's display name; empty on an outgoing call."""
         core = self._core
         return core.request.from_.name if isinstance(core, IncomingCall) else ""
 
@@ -136,22 +129,18 @@ class SipCall:
 
     @property
     def remote_address(self) -> tuple[str, int]:
-        """Host and port of the INVITE's far end."""
         return self._core.hop.host, self._core.hop.port
 
     @property
     def user_agent(self) -> str:
-        """The far end's User-Agent or Server, or empty."""
         return self._core.remote_agent
 
     @property
     def headers(self) -> CallHeaders:
-        """INVITE header fields; empty on an outgoing call."""
         return self._core.headers
 
     @property
     def answer_headers(self) -> CallHeaders:
-        """Answer header fields; empty on an incoming call."""
         return self._core.answer_headers
 
     @property
@@ -191,11 +180,9 @@ class SipCall:
     # Caller
 
     async def answered(self) -> str | None:
-        """Wait for the far end's SDP; raises CallError."""
         return await asyncio.shield(self._answered)
 
     async def cancel(self) -> None:
-        """Cancel and wait for the end."""
         core = self._core
         if not isinstance(core, OutgoingCall):
             raise WrongState("Only a call of ours can be cancelled; reject this one.")
@@ -345,11 +332,9 @@ class SipCall:
         return Replaces(dialog.call_id, dialog.remote_tag, dialog.local_tag)
 
     async def hold(self, session: SdpSession) -> Negotiated:
-        """Hold the far end; raises CallError on refusal."""
         return await self._change(session, session.holding)
 
     async def resume(self, session: SdpSession) -> Negotiated:
-        """Resume the far end; raises CallError on refusal."""
         return await self._change(session, "sendrecv")
 
     async def _change(self, session: SdpSession, direction: Direction) -> Negotiated:

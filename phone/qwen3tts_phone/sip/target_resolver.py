@@ -60,7 +60,6 @@ class TargetResolver:
         return self._agent.health.first(hops, self._now(), prefer=used)
 
     def address_for(self, uri: str, account: Account | None) -> str:
-        """Return our media address towards a URI; raises BadSip."""
         target = target_uri(uri, account)
         if account is not None and self._lines.serves(account, target):
             line = self._lines.all.get(account.name)

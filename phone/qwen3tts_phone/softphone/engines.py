@@ -104,7 +104,6 @@ class SpeechEngines:
             )
 
     async def open(self) -> None:
-        """Query all; raises SpeechError if none answers."""
         await self.query()
         if all(each.trouble for each in self.all):
             await self.all[0].link.client()

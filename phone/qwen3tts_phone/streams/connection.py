@@ -127,7 +127,6 @@ def library_logger() -> logging.LoggerAdapter[logging.Logger]:
 
 
 def limit_unsent_bytes(transport: asyncio.BaseTransport) -> None:
-    """Disable Nagle's algorithm; keep the kernel's send buffer small."""
     raw: Any = transport.get_extra_info("socket")
     if raw is None:  # no socket, in tests
         return

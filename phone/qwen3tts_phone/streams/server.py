@@ -170,7 +170,6 @@ class Streams:
         return self.incoming()
 
     async def incoming(self) -> AsyncIterator[StreamCall]:
-        """Yield incoming calls, to be answered; ends when drained."""
         while (call := await self._incoming.get()) is not None:
             if not call.over:
                 yield call

@@ -264,7 +264,6 @@ class PiperEngine(PoolEngine[PiperCatalogue]):
 
 
 def found_voices(settings: PiperSettings) -> tuple[list[VoiceFiles], str]:
-    """Return the voices' files, the default's id and its speaker."""
     name, hash_, speaker = settings.voice.partition(SPEAKER)
     damaged: list[BadRequest] = []
     try:

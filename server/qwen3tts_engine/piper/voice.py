@@ -115,7 +115,6 @@ class PiperVoice:
         return cls(config, network, phonemizer)
 
     def newly_unknown(self) -> list[str]:
-        """Return new phonemes without an id; they are left out."""
         fresh = sorted(set(self.phonemizer.unknown) - self._reported)
         self._reported.update(fresh)
         return fresh

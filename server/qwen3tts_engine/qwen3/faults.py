@@ -26,7 +26,6 @@ def one_by_one(
 
 
 def public_error(error: Exception) -> SpeechError:
-    """Return a client's error: no text, no lines of code."""
     if isinstance(error, SpeechError):
         return error
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -46,7 +45,6 @@ def public_error(error: Exception) -> SpeechError:
 
 
 def safe_traceback(error: BaseException) -> str:
-    """Format an exception for the log without a caller's text."""
     where = "".join(traceback.format_tb(error.__traceback__))
     says = f": {error}" if isinstance(error, RuntimeError | OSError) else ""
     return f"{where}{type(error).__name__}{says}"

@@ -337,7 +337,6 @@ class StarterEngine(WrappedEngine):
 
 
 def spoken_form(phrase: str) -> str:
-    """Return a phrase without Markdown, white space collapsed."""
     segmenter = Segmenter(WHOLE)
     return " ".join(each.text for each in (*segmenter.push(phrase), *segmenter.end()) if each.text)
 

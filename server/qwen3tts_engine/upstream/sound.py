@@ -196,7 +196,6 @@ PAUSE_S = 10.0
 
 
 def speakable(text: str) -> bool:
-    """Return whether text has letters, numbers or spoken signs."""
     return any(
         unicodedata.category(char)[0] in "LN" or unicodedata.category(char) in ("Sc", "So", "Sm")
         for char in text

@@ -64,7 +64,6 @@ class OmniConnection:
         return await self._socket.recv()
 
     async def abort(self) -> None:
-        """Cut it: a speaking server notices only this."""
         await self.wake()
         self._socket.transport.abort()
         await self._socket.wait_closed()

@@ -120,7 +120,6 @@ class SoundEncoder:
         return self._inner.push(pcm) if pcm else b""
 
     def flush(self) -> bytes:
-        """Return the end of the file, once."""
         if self._flushed:
             return b""
         self._flushed = True
@@ -128,7 +127,6 @@ class SoundEncoder:
 
 
 def content_type(form: str) -> str:
-    """Return a form's Content-Type; raises BadRequest."""
     return _kind(form).content_type
 
 
@@ -205,7 +203,6 @@ class EncodingThreads:
         return file.getvalue()
 
     def close(self) -> None:
-        """End after running jobs; cancel the others."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -64,7 +64,6 @@ async def json_object(request: Request, most: int) -> dict[str, Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Parse a JSON object; BadRequest. The last duplicate key counts."""
     intricate = sum(body.count(mark) for mark in (b",", b":", b"[", b"{")) > MOST_PARTS
     if intricate or body.count(b"\\") > MOST_ESCAPES:
         raise BadRequest("The body has too many parts.", remedy="Send the documented fields only.")
@@ -261,7 +260,6 @@ class PacedSender:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Run an answer's work; cancel it when the client leaves."""
     working = asyncio.create_task(work, name="answer a request")
     leaving = asyncio.create_task(_left(receive), name="wait for a client to go")
     try:

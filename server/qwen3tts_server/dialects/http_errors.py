@@ -213,7 +213,6 @@ async def _validation_error(_: Request, error: Exception) -> JSONResponse:
 
 
 def first_fault(faults: object) -> tuple[str, str | None]:
-    """Return pydantic's first error and field, without input."""
     fault = faults[0] if isinstance(faults, (list, tuple)) and faults else {}
     place = [str(each) for each in fault.get("loc", ()) if each not in ("body", "query", "path")]
     param = place[0] if place else None

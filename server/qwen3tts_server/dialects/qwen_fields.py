@@ -56,7 +56,6 @@ def first_chunk_of(frames: int | None) -> int | None:
 
 
 def mode_of(non_streaming_mode: bool | None, usual: str) -> str:
-    """Return the mode of one generation a text."""
     if non_streaming_mode is None:
         return usual
     return "whole" if non_streaming_mode else "whole_streaming"
@@ -125,7 +124,6 @@ def check_embedding(
 
 
 async def embedded_voice(voices: VoiceCatalogue, embedding: Sequence[float]) -> str:
-    """Load an embedding's voice, return its id; raises FieldRefused."""
     with about("speaker_embedding"):
         embedder = embedder_of(voices)
         if embedder is None:

@@ -192,7 +192,6 @@ class VoiceCatalogue(WrappedEngine):
             return voice
 
     async def find(self, voice: str | None, language: str | None = None) -> str | None:
-        """Resolve, asking the store too; raises UnknownVoice or ServerBusy."""
         try:
             return self.resolve(voice, language)
         except UnknownVoice:
@@ -283,7 +282,6 @@ class VoiceCatalogue(WrappedEngine):
         ref_text: str | None = None,
         x_vector_only: bool = False,
     ) -> LoadedVoice:
-        """Load any name; see base.ClonesVoices."""
         cloner = self._library.cloner()
         if ref_audio is not None:
             return await self._library.load(VoiceContent(ref_audio, ref_text, x_vector_only))
@@ -356,7 +354,6 @@ class VoiceCatalogue(WrappedEngine):
         return tuple(filter(grant.may_manage, self._library.index.names.values()))
 
     async def refresh(self) -> None:
-        """Read the store; raises ServerBusy."""
         if self._library.shared:
             await self._library.refresh()
 

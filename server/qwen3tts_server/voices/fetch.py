@@ -40,7 +40,6 @@ class Target:
 
 
 def target_of(url: str, settings: VoiceSettings) -> Target:
-    """Parse an address; raises BadRequest."""
     try:
         parts = urllib.parse.urlsplit(url)
         secure = parts.scheme.lower() == "https"
@@ -126,7 +125,6 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 async def dial(address: str, target: Target) -> Streams:
-    """Connect; the certificate must match the host."""
     return await asyncio.open_connection(
         address,
         target.port,
@@ -145,7 +143,6 @@ class Fetcher:
         self._dial = dial
 
     async def fetch(self, url: str) -> bytes:
-        """Return the content in time; raises BadRequest or LimitExceeded."""
         settings = self._settings
         if not settings.fetch:
             raise BadRequest(

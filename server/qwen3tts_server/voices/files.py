@@ -48,7 +48,6 @@ class Files(Protocol):
 
 
 def open_files(store: str | None) -> Files:
-    """Return a store's files; raises EngineUnavailable."""
     if store is None:
         return MemoryFiles()
     scheme, has_scheme, rest = store.partition("://")
@@ -223,7 +222,6 @@ class UrlFiles:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def write(self, folder: str, name: str, data: bytes) -> None:
-        """Write; a partial file does not match its hash."""
         path = self._path(folder, name)
         with _store_errors():
             self._system.pipe_file(path, data)

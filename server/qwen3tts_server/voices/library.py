@@ -85,7 +85,6 @@ class VoiceLibrary:
     # --- life ---
 
     async def start(self) -> None:
-        """Open the store, refresh; raises EngineUnavailable."""
         store = await self._opened()
         if self._watching is None:
             if store.shared:
@@ -155,7 +154,6 @@ class VoiceLibrary:
             self._used[voice_id] = asyncio.get_running_loop().time()
 
     async def refresh(self) -> None:
-        """Read the store, once for concurrent callers; raises ServerBusy."""
         store = await self._opened()
         asked = self._looks
         async with self._looking:
@@ -188,7 +186,6 @@ class VoiceLibrary:
     # --- making voices ready ---
 
     def cloner(self) -> ClonesVoices:
-        """Engine for recordings; raises BadRequest."""
         cloner = self._cloner()
         if cloner is None:
             raise BadRequest(
@@ -198,7 +195,6 @@ class VoiceLibrary:
         return cloner
 
     def embedder(self) -> TakesEmbeddings:
-        """Engine for embeddings; raises BadRequest."""
         embedder = self._embedder()
         if embedder is None:
             raise BadRequest(
@@ -208,7 +204,6 @@ class VoiceLibrary:
         return embedder
 
     async def ready(self, content: str) -> LoadedVoice:
-        """Load a stored voice; raises UnknownVoice, ServerBusy or BadRequest."""
         found = await self._at_hand(content)
         if found is not None:
             return found
@@ -368,7 +363,6 @@ class VoiceLibrary:
             return await self._make(content, recording)
 
     async def remove(self, name: str, grant: Grant = EVERYTHING) -> StoredVoice:
-        """Delete after texts under way; raises UnknownVoice."""
         store = await self._opened()
         await self.refresh()
         voice = await self._in_thread(lambda: store.remove(name, grant.may_manage))

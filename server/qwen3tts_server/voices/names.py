@@ -57,7 +57,6 @@ def is_content_id(name: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return the stored form of a name; BadRequest."""
     name = unicodedata.normalize("NFC", name)
     good = 0 < len(name) <= NAME_MAX and name[0].isalnum() and name == name.strip()
     if not good or not all(char.isalnum() or char in " ._-" for char in name):

@@ -194,7 +194,6 @@ class VoiceStore:
         *,
         replace_old: bool,
     ) -> StoredVoice:
-        """Store with a name; raises VoiceExists or LimitExceeded."""
         with self._lock, self._files.locked():
             index = self.refresh()
             old = index.names.get(key_of(voice.name))
@@ -238,7 +237,6 @@ class VoiceStore:
             )
 
     def remove(self, name: str, may_manage: Manages = EVERYTHING.may_manage) -> StoredVoice:
-        """Delete a name and its last recording; raises UnknownVoice."""
         with self._lock, self._files.locked():
             voice = self.refresh().names.get(key_of(name))
             if voice is None or not may_manage(voice):

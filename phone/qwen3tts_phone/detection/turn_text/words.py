@@ -77,7 +77,6 @@ class TurnWords:
     """Usual speaking rate: letters, or signs, a second of speech."""
 
     def expectation(self, said: str) -> Expectation:
-        """Return what lower-case words ask for."""
         for expectation, parts in self.asks:
             if any(part in said for part in parts):
                 return expectation

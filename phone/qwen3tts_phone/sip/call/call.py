@@ -152,7 +152,6 @@ class Call:
             self.remote_agent = name[:200]
 
     def allows_explicitly(self, method: str) -> bool:
-        """Return whether their Allow names a method."""
         return self._allow is not None and method in self._allow
 
     def may_allow(self, method: str) -> bool:

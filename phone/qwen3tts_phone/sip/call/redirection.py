@@ -149,7 +149,6 @@ class Redirection:
 
     @property
     def remedy(self) -> str:
-        """Remedy for a failed redirection; empty without one."""
         problems = list(dict.fromkeys(self._targets.problems))
         if self.locate is None or not problems:
             return ""

@@ -38,7 +38,6 @@ class Transfer:
 
     @property
     def events(self) -> AsyncIterator[TransferProgress]:
-        """Notices in order, for one reader."""
         return self._events()
 
     async def _events(self) -> AsyncIterator[TransferProgress]:
@@ -279,7 +278,6 @@ class IncomingRefer:
     def receive(
         cls, call: Call, request: Request, transaction: Transaction, dialog: Dialog, now: float
     ) -> None:
-        """Report a REFER to the owner; raises BadSip."""
         if call.state is not CallState.UP or call.dialog is not dialog:
             status = 481 if call.state is CallState.ENDING else 403
             transaction.send_response(reply(request, status), now)

@@ -271,12 +271,10 @@ class SipSettings:
 
     @property
     def enabled(self) -> tuple[str, ...]:
-        """Enabled transports, the default one first."""
         named = [t for listener in self.listeners for t in listener.transports] or self.transports
         return tuple(dict.fromkeys([*named, *(("tls",) if self.tls is not None else ())]))
 
     def listening(self) -> tuple[Listener, ...]:
-        """Return the listeners; TLS needs a certificate."""
         tls = self.tls
         return self.listeners or tuple(
             Listener(

@@ -128,7 +128,6 @@ class UserAgentCore:
         return f"SIP/2.0/{hop.transport.upper()} {bracketed(host)}:{port}"
 
     def uri(self, hop: Hop, user: str = "") -> str:
-        """Return our address as seen from a hop."""
         host, port = self._local(hop)
         scheme = "sips" if hop.secure else "sip"
         return f"{scheme}:{user or self.settings.user}@{bracketed(host)}:{port}"

@@ -98,7 +98,6 @@ def _unquoted(text: str) -> Iterator[tuple[int, str]]:
 
 @lru_cache(MAX_CACHED)
 def parse_uri(text: str) -> URI:
-    """Parse a sip, sips or tel URI; raises BadSip."""
     _bounded(text, "A SIP URI")
     # RFC 3261 section 19.1.1: headers (after "?") do not belong in a request line.
     text = text.strip().partition("?")[0] if text.lower().startswith("sip") else text.strip()
@@ -150,7 +149,6 @@ def parse_address(text: str) -> NameAddr:
 
 @lru_cache(MAX_CACHED)
 def parse_via(text: str) -> Via:
-    """Parse one Via value; raises BadSip."""
     _bounded(text, "A Via")
     text = _RECEIVED_IPV6.sub(rf"\1{_STAND_IN}", text)
     match = _VIA.fullmatch(text)
@@ -283,7 +281,6 @@ class CallHeaders(Mapping[str, str]):
 
 
 def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Check a program's header fields; raises BadSip."""
     # A name must be a token that the user agent does not write itself; a value holds no control
     # characters, which could inject another header.
     lines = list((headers or {}).items())
@@ -305,7 +302,6 @@ def check_headers(headers: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def check_reason(reason: str) -> str:
-    """Check a reason phrase; raises BadSip."""
     if _CONTROL.search(reason) or len(reason) > MAX_VALUE_CHARS:
         raise BadSip("The reason is too long, or holds a line break or control character.")
     return reason

@@ -225,7 +225,6 @@ class InvalidRequest(BadSip):
 
 
 def parse_message(data: bytes) -> Request | Response:
-    """Parse one datagram or framed message; raises BadSip."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadSip(f"A message of {len(data)} bytes is over the bound of {MAX_MESSAGE_BYTES}.")
     head, blank, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
@@ -375,7 +374,6 @@ class StreamFramer:
         """Keepalives (RFC 5626 section 3.5.1) not yet answered."""
 
     def push(self, data: bytes) -> list[bytes]:
-        """Return whole messages; raises BadSip."""
         self.feed(data)
         messages: list[bytes] = []
         while (message := self.next()) is not None:

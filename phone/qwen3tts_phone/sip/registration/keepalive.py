@@ -124,7 +124,6 @@ async def send_options(
     now: Callable[[], float],
     flush: Callable[[], None],
 ) -> OptionsReply:
-    """Send OPTIONS and wait; raises CalleeUnreachable or BadCertificate."""
     done: asyncio.Future[OptionsReply] = asyncio.get_running_loop().create_future()
 
     def answered(status: int | None, now: float) -> None:

@@ -75,7 +75,6 @@ class Registration:
         return self._core.is_bound(self._now())
 
     async def registered(self) -> None:
-        """Wait until granted; raises RegistrationFailed."""
         await self._until(RegistrationState.REGISTERED, RegistrationState.ENDED)
         if self._core.state is RegistrationState.ENDED and self._core.error is not None:
             raise self._core.error
@@ -88,7 +87,6 @@ class Registration:
             await self._moved.wait()
 
     async def unregister(self) -> None:
-        """Remove our binding; raises RegistrationFailed."""
         self._core.stop(self._now())
         self._flush()
         await self._until(RegistrationState.ENDED)

@@ -167,7 +167,6 @@ class AccountLines:
     # Servers
 
     async def servers(self, account: Account) -> tuple[Hop, ...]:
-        """Return an account's servers, best first; raises OSError."""
         hops: list[Hop] = []
         failure: OSError | None = None
         for number, uri in enumerate(account.servers):

@@ -197,7 +197,6 @@ class Replaces:
 
     @classmethod
     def parse(cls, value: str) -> Replaces:
-        """Parse the header value; raises BadSip."""
         call_id, *parameters = (part.strip() for part in value.split(";"))
         found: dict[str, str] = {}
         for parameter in parameters:
@@ -227,7 +226,6 @@ class ReferTo:
 
     @classmethod
     def parse(cls, value: str) -> ReferTo:
-        """Parse Refer-To; raises BadSip."""
         whole = parse_address(value).uri
         uri_text, _, headers = whole.partition("?")
         uri = parse_uri(uri_text)
@@ -246,7 +244,6 @@ class ReferTo:
 
     @property
     def value(self) -> str:
-        """Value of Refer-To; raises BadSip."""
         parse_uri(self.target)
         if len(self.target) > MAX_FIELD_CHARS or any(char in '<>"?' for char in self.target):
             raise BadSip("The target of the transfer cannot be written into a header.")

@@ -126,7 +126,6 @@ class Transaction:
         self._move(event, now, request)
 
     def send_response(self, response: Response, now: float) -> None:
-        """Send a response; IllegalTransition after a final one."""
         event = {1: E.SEND_1XX, 2: E.SEND_2XX}.get(response.status // 100, E.SEND_FAILURE)
         if (self.state, event) not in TRANSITIONS[self.kind]:
             raise IllegalTransition(f"{event.name} while {self.state.name} ({self.kind.name})")

@@ -88,7 +88,6 @@ def load_contexts(
 
 
 def handshake_error(error: ssl.SSLError, hop: Hop) -> CallError:
-    """Return a TLS failure's cause with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _untrusted(error, hop)
     reason = (error.reason or "").upper()

@@ -40,7 +40,6 @@ class OfferedCodec:
     parameters: str = ""
 
     def payload(self) -> Payload:
-        """Return the format configured by the browser's fmtp."""
         return agreed_payload(self.name, self.payload_type, self.parameters)
 
 

@@ -52,7 +52,6 @@ def carrier_names(*, aliases: bool = True) -> tuple[str, ...]:
 
 
 def carrier_factory(name: str) -> Callable[..., StreamKind]:
-    """Return the function that makes a kind; raises ValueError."""
     if name not in CARRIERS:
         raise ValueError(f"kinds: {name!r} is not one of {', '.join(CARRIERS)}")
     module, _, function = CARRIERS[name].factory.partition(":")

@@ -57,7 +57,6 @@ class CarrierRequest:
         return value
 
     def form(self) -> list[tuple[str, str]]:
-        """Return a posted form's fields; empty for other bodies."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self.method != "POST" or kind != "application/x-www-form-urlencoded":
             return []

@@ -131,7 +131,6 @@ class TwilioSignature:
 
 
 def twilio_answer(url: str, parameters: Mapping[str, str] | None = None) -> Answer:
-    """Return TwiML; the call ends after the stream."""
     return xml_stream(f"url={quoteattr(url)}", parameters)
 
 

@@ -38,7 +38,6 @@ class CompletionForecast:
         return work
 
     def expected_end(self, work: LaunchedWork) -> float:
-        """Return when unfinished work ends; unknown work takes no time."""
         return self._start(work) + self._durations.get(work.key, 0.0)
 
     def finished(self, work: LaunchedWork, now: float, *, waited: bool) -> None:
@@ -60,5 +59,4 @@ class CompletionForecast:
 
 
 def size_class(count: int) -> int:
-    """Return the power of two of a size."""
     return count.bit_length()

@@ -245,7 +245,6 @@ class SpeechPostprocessor:
         return self._cap.frames(usual_s(self._track.text, self._language), len(self._track.ids))
 
     def process(self, job: Job, samples: Samples) -> tuple[PcmChunk | None, bool]:
-        """Return the chunk to deliver, and whether only silence follows."""
         track, guard = self._track, self._guard
         if track.ended:
             # A token enters with each frame; in the full layout, all before the first.

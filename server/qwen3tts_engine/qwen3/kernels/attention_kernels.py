@@ -318,7 +318,6 @@ def splits_of(programs: int, device: torch.device) -> int:
 
 @functools.cache
 def arrival_counters(device: torch.device) -> Tensor:
-    """Return the counters of arrived parts, zero between launches."""
     return torch.zeros(ROW_HEADS, dtype=torch.int32, device=device)
 
 

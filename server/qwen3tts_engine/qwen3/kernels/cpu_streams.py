@@ -90,7 +90,6 @@ class CpuThreadStreams:
             event.wait()
 
     def await_first(self, ticket: Ticket) -> None:
-        """Wait for a first sound, unless it waits for others."""
         if self._alone and ticket is self._ticket:
             self._ticket.settle()
 

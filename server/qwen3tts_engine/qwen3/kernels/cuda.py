@@ -176,7 +176,6 @@ class BackgroundStream:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Launch, then wait: any stream may use the results."""
         if self._stream is None:
             yield
             return

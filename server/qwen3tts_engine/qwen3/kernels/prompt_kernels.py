@@ -161,7 +161,6 @@ def prefill_attention(
     positions: Tensor,
     mask: Tensor,
 ) -> Tensor:
-    """See transformer.prefill_attention; a row's positions follow each other, padding behind."""
     tokens, groups, width, dim = heads.shape
     rows = slots.shape[0]
     length, half = tokens // rows, dim // 2

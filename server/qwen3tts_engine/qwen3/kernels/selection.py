@@ -41,7 +41,6 @@ def use_triton(model: Qwen3Model) -> list[str]:
 
 
 def use_persistent(model: Qwen3Model) -> list[str]:
-    """Give the model the persistent predictor, or return a note."""
     try:
         predict = persistent_predictor(model)
     except PredictorRefused as error:

@@ -114,9 +114,7 @@ class StepRunner(Protocol):
 
     def free(self, slot: int) -> None: ...
 
-    def reset(self) -> None:
-        """Restart after a fault: all slots free, nothing pending."""
-        ...
+    def reset(self) -> None: ...
 
 
 class Snapshot(Protocol):

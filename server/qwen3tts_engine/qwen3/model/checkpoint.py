@@ -61,7 +61,6 @@ class Weights:
         return self._load(full)
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read a tensor of this shape; BadCheckpoint if not so."""
         full = self._prefix + name
         found = self._shapes.get(full)
         if found is not None and found != shape:
@@ -121,7 +120,6 @@ class StoredTensor:
     """Bytes from the start of the file."""
 
     def read(self) -> Tensor:
-        """Read the tensor; BadCheckpoint if the file changed meanwhile."""
         tensor = torch.empty(self.shape, dtype=self.dtype)
         values = tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0)
         buffer = values.numpy().data

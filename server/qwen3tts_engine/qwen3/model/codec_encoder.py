@@ -192,7 +192,6 @@ class CodecEncoder:
 
     @property
     def history(self) -> int:
-        """Samples before a position's own that the convolutions see."""
         seen, step = self._first.left, 1
         for stage in self._stages:
             for unit in stage.units:

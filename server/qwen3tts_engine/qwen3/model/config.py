@@ -98,7 +98,6 @@ class TalkerConfig:
 
     @property
     def codes(self) -> int:
-        """Number of codes; ids from here on are control ids."""
         return self.vocab - CONTROL_IDS
 
 

@@ -149,12 +149,10 @@ def check_model_kind(top: JsonFields, name: str, wanted: str) -> None:
 
 
 def head_dim(at: JsonFields, width: int, heads: int) -> int:
-    """Return the head width, by default width over heads."""
     return at.integer("head_dim", 2, 1024) if at.known("head_dim") else width // heads
 
 
 def check_heads(at: JsonFields, heads: int, kv_heads: int, head_dim: int) -> None:
-    """Refuse heads that cannot be grouped or rotated in pairs."""
     if heads % kv_heads:
         at.refuse("num_key_value_heads", f"is {kv_heads}, no divisor of {heads} heads")
     if head_dim % 2:

@@ -147,7 +147,6 @@ BYTE_LINE_FEED = "\u010a"
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read a folder's configuration; BadCheckpoint if inconsistent."""
     if not folder.is_dir():
         raise BadCheckpoint(
             f"{folder} is not a folder.", remedy="Name the folder that holds config.json."

@@ -39,7 +39,6 @@ class TextNormalizer:
 
     @property
     def tail(self) -> str:
-        """Normalized form of what is held, as at the end."""
         return unicodedata.normalize("NFC", self._atom)
 
     def push(self, text: str) -> None:
@@ -158,7 +157,6 @@ class StreamingTokenizer:
         return given
 
     def end(self) -> list[tuple[int, int]]:
-        """Return the remaining tokens. BadText if half a pair remains."""
         self._text.end()
         return self._give(None)
 

@@ -29,7 +29,6 @@ TRANSCRIPT_MAX = 4096
 
 
 def checked_words(words: str | None) -> str:
-    """Return the stripped transcript of given codes; BadRequest, LimitExceeded."""
     if not isinstance(words, str) or not words.strip():
         raise BadRequest(
             "The codes come without their words.",

@@ -130,7 +130,6 @@ def read_reference(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> 
 
 
 def read_recording(source: Source, limits: ReferenceLimits = DEFAULT_LIMITS) -> Recording:
-    """Decode and check a recording; BadRequest, LimitExceeded."""
     if isinstance(source, tuple):
         recording = _from_array(source, limits)
     elif not isinstance(source, bytes | str | Path):

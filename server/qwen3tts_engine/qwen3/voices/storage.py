@@ -97,7 +97,6 @@ class VoiceCache:
             return fits
 
     def forget(self, voice_id: str) -> bool:
-        """Delete a voice, pinned or not; return whether it existed."""
         with self._lock:
             entry = self._entries.pop(voice_id, None)
             if entry is None:

@@ -253,7 +253,6 @@ class VoiceStore:
             raise public_error(error) from error
 
     def from_vector(self, numbers: Sequence[float]) -> PreparedVoice:
-        """Make a voice of a speaker embedding, in memory only."""
         vector = torch.tensor(numbers, dtype=torch.float32)
         if not vector.isfinite().all():
             raise BadRequest(
@@ -288,14 +287,12 @@ class VoiceStore:
     # --- finding and using voices ---
 
     def find(self, name: str) -> ClonedVoice:
-        """Return a voice in memory by name or id; UnknownVoice."""
         voice = self.cache.get(self._key(name))
         if voice is None:
             raise self._unknown(name)
         return voice
 
     async def load(self, name: str) -> ClonedVoice:
-        """Return a voice from memory or folder; UnknownVoice."""
         voice = self.cache.get(self._key(name))
         if voice is not None:
             return voice
@@ -304,7 +301,6 @@ class VoiceStore:
         return await _result(self._begin(self._load, name, self._files))
 
     def has_reference(self, name: str) -> bool:
-        """Return whether a voice continues reference speech; loads nothing."""
         key = self._key(name)
         voice = self.cache.get(key)
         if voice is not None:

@@ -41,9 +41,7 @@ class Transcriber(Protocol):
     @property
     def name(self) -> str: ...
 
-    def transcribe(self, recording: Recording) -> str:
-        """Return the words of a recording; WordsMissing."""
-        ...
+    def transcribe(self, recording: Recording) -> str: ...
 
 
 class WhisperTranscriber:

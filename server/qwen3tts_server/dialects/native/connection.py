@@ -48,7 +48,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 async def serve_speech(socket: WebSocket, service: Service, greetings: Greetings) -> None:
-    """Serve one WebSocket; always ends with a close frame."""
     if PROTOCOL not in socket.scope.get("subprotocols", ()):
         await socket.accept()
         await socket.close(1002, f"the subprotocol {PROTOCOL} is required")

@@ -58,7 +58,6 @@ class VoiceLoads:
         self._open: dict[str, None] = {}
 
     def begin(self, message: VoiceLoad) -> None:
-        """Register a request; raises BadRequest or ServerBusy."""
         if cloning(self._engine) is None:
             raise BadRequest(
                 "This engine cannot clone: it makes no voices of recordings.",

@@ -78,7 +78,6 @@ def silence(rate: int) -> bytes:
 
 
 def usage(utterance: Utterance) -> dict[str, Any]:
-    """Return the usage: characters in, frames of FRAME_MS out."""
     samples = utterance.opened.format.samples(FRAME_MS)
     chars, frames = utterance.chars, -(-utterance.sent // samples)
     return {

@@ -76,7 +76,6 @@ class Batch:
 
 
 def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
-    """Parse a batch, not its items; raises FieldRefused."""
     items = body.get("items")
     with about("items"):
         if not isinstance(items, list) or not items:
@@ -101,7 +100,6 @@ def read_batch(body: Mapping[str, Any], settings: OpenAISettings) -> Batch:
 
 
 def merged(defaults: Mapping[str, Any], item: object) -> dict[str, Any]:
-    """Return an item's fields over the batch's; raises BadRequest."""
     if not isinstance(item, dict):
         raise BadRequest("The item is not an object.", remedy='Send {"input": "..."}.')
     own = _given(item)

@@ -199,7 +199,6 @@ class SpeechOrder:
 
 
 def parse(body: Mapping[str, Any]) -> SpeechRequest:
-    """Parse a request; raises FieldRefused."""
     try:
         return SpeechRequest.model_validate(body)
     except ValidationError as error:

@@ -50,7 +50,6 @@ class TranscriptionRequest:
 
 
 async def understood_recording(service: Service, request: Request) -> TranscriptionRequest:
-    """Parse a form; raises NotConfigured, FieldRefused or BadRequest."""
     recogniser = service.recognition.recogniser()
     if recogniser is None:
         raise NotConfigured(
@@ -63,7 +62,6 @@ async def understood_recording(service: Service, request: Request) -> Transcript
 
 
 def wanted(sent: Form, recogniser: Recogniser, most: int) -> TranscriptionRequest:
-    """Return a form's options; raises FieldRefused."""
     audio = sent.files.get("file", b"")
     with about("file"):
         if not audio:

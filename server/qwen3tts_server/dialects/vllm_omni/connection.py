@@ -201,7 +201,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 async def serve_stream(socket: WebSocket, service: Service) -> None:
-    """Serve one WebSocket; always ends with a close frame."""
     await socket.accept()
     connection = VllmOmniConnection(socket, service)
     await connection.serve(

@@ -94,7 +94,6 @@ class SessionConfig:
 
 
 def parse(data: str, settings: VllmOmniSettings) -> tuple[str, Mapping[str, Any]]:
-    """Parse type and fields; raises LimitExceeded or BadRequest."""
     long = len(data) > settings.max_message_chars
     if long:
         if len(data) > settings.max_config_chars or "session.config" not in data:
@@ -294,7 +293,6 @@ class UnitRequests:
         self._cloned: str | None = None
 
     async def order(self, config: SessionConfig) -> ContextOpen:
-        """Return a unit's request; raises FieldRefused."""
         check(config, self._voices)
         first = first_chunk_of(config.initial_codec_chunk_frames)
         language = language_tag(config.language)
@@ -363,7 +361,6 @@ TYPES = tuple(dict.fromkeys(kind for _, kind in MOVES))
 
 
 def move(state: State, kind: str) -> State:
-    """Return the next state; ProtocolError if illegal."""
     after = MOVES.get((state, kind))
     if after is not None:
         return after

@@ -362,7 +362,6 @@ class VllmOmniSession(ConnectionSession[Command]):
         return self._take_commands()
 
     def failed(self, unit: Unit, error: SpeechError, now: float) -> list[Command]:
-        """Report a unit's error; the next is tried."""
         if unit is self._unit:
             self._note_activity(now)
             self._broken(unit, error)
