@@ -20,6 +20,7 @@ from qwen3tts_wire.client import Audio, Done, SpeechClient
 from qwen3tts_wire.errors import ServerBusy
 from tests.conftest import require_package
 from tests.e2e.parties import Ear, connected, phone
+from tests.engine.waiting import until
 from tests.fakes import settle
 
 pytestmark = pytest.mark.network
@@ -196,6 +197,7 @@ async def test_a_row_that_is_held_rests_after_its_lead_and_one_that_is_dropped_i
             assert len(engine.ahead) == made
             assert 0 < engine.ahead[-1] < LEAD_S + CHUNK_S + 0.3
             prepared.drop()
+            await until(lambda: engine.under_way == 0)
         # The only slot was free after the first drop, and is after the last.
         spoken = await ours.say(ANSWER)
         assert (spoken.heard, spoken.interrupted) == (ANSWER, False)
