@@ -16,6 +16,12 @@ from qwen3tts_cli.doctor.forecast import choice, cpu_forecast
 from qwen3tts_cli.main import run
 
 
+@pytest.fixture(autouse=True)
+def torch_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is not installed, the program that measures is still the test's."""
+    monkeypatch.setattr(forecast, "find_spec", lambda name: util.find_spec("sys"))
+
+
 def answered(text: str, *, code: int = 0, gpu: bool = False, error: str = "") -> Check:
     program = f"import sys; print({text!r}); print({error!r}, file=sys.stderr); sys.exit({code})"
     return cpu_forecast([sys.executable, "-c", program], lambda name: name if gpu else None)
