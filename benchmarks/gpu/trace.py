@@ -1,7 +1,7 @@
 """The CUDA path of a published model at its real shapes, traced without a GPU.
 
 Weights and state are meta tensors: shapes without numbers. Work is built and run as on a GPU, with
-the Triton kernels; what would be launched is told to an observer, and nothing is launched. Kernels
+the Triton kernels; what would be launched goes to an observer, and nothing is launched. Kernels
 of Triton are compiled for a chosen architecture where the observer asks for it.
 """
 
